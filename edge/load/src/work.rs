@@ -14,9 +14,7 @@ use crate::{Ending, LoadError};
 
 pub(crate) fn takes_time(step: &Step) -> bool {
     match step {
-        Step::Compute(draw) | Step::ComputeElapsed(draw) | Step::Sleep(draw) => {
-            !draw.scale().is_zero()
-        }
+        Step::Compute(draw) | Step::Sleep(draw) => !draw.scale().is_zero(),
         Step::Release { period, .. } => !period.is_zero(),
         Step::Instant { period, .. } => !period.is_zero(),
         Step::ComputeUntil { .. } | Step::ComputeForever | Step::Barrier { .. } => true,
@@ -120,10 +118,6 @@ impl<'a> Work<'a> {
                 self.spin_until(
                     period.map_or(passed, |period| next_instant(monotonic(), period, *offset)),
                 )
-            }
-            Step::ComputeElapsed(draw) => {
-                let span = self.draws.draw(draw);
-                self.spin_until(monotonic().after(span))
             }
             Step::Sleep(draw) => {
                 let span = self.draws.draw(draw);

@@ -67,7 +67,7 @@ impl JobSchedule {
         let rounds = if self.program.repeat { usize::MAX } else { 1 };
         let steps = (0..rounds).flat_map(|_| &self.program.steps);
         steps.filter_map(move |step| match step {
-            Step::Compute(draw) | Step::ComputeElapsed(draw) | Step::Sleep(draw) => {
+            Step::Compute(draw) | Step::Sleep(draw) => {
                 draws.draw(draw);
                 None
             }

@@ -68,12 +68,11 @@ fn assumed(tasks: &[Task], duration: Option<i64>, length: Span, options: &Option
         "each thread is a VM with one vCPU".to_owned(),
         "`run` of 1 us is 1 us of CPU time on this host, as after rt-app's calibration".to_owned(),
     ];
-    for task in tasks.iter().filter(|task| unroll::takes_runtime_as_cpu_time(task)) {
-        all.push(format!(
-            "`{}` takes `runtime` of 1 us as 1 us of CPU time; rt-app also counts the time of \
-             preemptions",
-            task.name
-        ));
+    if tasks.iter().any(|task| task.has_runtime) {
+        all.push(
+            "`runtime` of 1 us is 1 us of CPU time; rt-app also counts the time of preemptions"
+                .to_owned(),
+        );
     }
     if tasks.iter().any(Task::has_timer) {
         all.push("all timers are absolute: a late job does not delay later jobs".to_owned());

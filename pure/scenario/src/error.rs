@@ -346,9 +346,8 @@ pub enum ErrorKind {
     /// A spin lock is combined with other tasks.
     #[error("work of kind `spinlock` cannot be combined with tasks or a `kernel`")]
     LockInSystem,
-    /// A program that computes `until` an instant or for an elapsed time is combined with other
-    /// tasks.
-    #[error("work with `until` or `elapsed` cannot be combined with tasks or a `kernel`")]
+    /// A program that computes `until` an instant is combined with other tasks.
+    #[error("work with `until` cannot be combined with tasks or a `kernel`")]
     UntilInSystem,
     /// A spin lock is used in a domain with a single vCPU.
     #[error("work of kind `spinlock` needs at least 2 vCPUs; this domain has 1")]

@@ -267,13 +267,6 @@ pub(crate) const SPIN: KeyTable =
 const KIND: Key = key("kind", "name of this kind of work; required");
 const EACH: Key = key("each", "CPU time for each request, read or block, can be random; required");
 
-/// Key of work that can be elapsed time instead of CPU time.
-const ELAPSED: Key = key(
-    "elapsed",
-    "true: the work is elapsed time from its first run on, preemptions included; false: CPU time; \
-     default false",
-);
-
 pub(crate) const PERIODIC: KeyTable = KeyTable {
     heading: "periodic",
     says: "Releases a piece of work in every period, even if the previous piece is not done.",
@@ -293,7 +286,6 @@ pub(crate) const PERIODIC: KeyTable = KeyTable {
             "delay of each release, can be random. A delay does not shift later releases. Default \
              0s",
         ),
-        ELAPSED,
     ],
 };
 
@@ -304,7 +296,6 @@ pub(crate) const INTERACTIVE: KeyTable = KeyTable {
         KIND,
         key("compute", "CPU time before each sleep, can be random; required"),
         key("sleep", "duration of each sleep, can be random; required"),
-        ELAPSED,
     ],
 };
 

@@ -67,21 +67,14 @@ fn periodic(table: &Table<'_>) -> Result<Program, Mistake> {
     let gap = table.maybe("gap", |item| item.draw())?.unwrap_or(none);
     let jitter = table.maybe("jitter", |item| item.draw())?.unwrap_or(none);
     let deadline = Some(deadline);
-    let program = Program::periodic(Step::Release { period, deadline, offset, gap, jitter }, work);
-    elapsed_if_chosen(&table, program)
+    Ok(Program::periodic(Step::Release { period, deadline, offset, gap, jitter }, work))
 }
 
 fn interactive(table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.taught(&keys::INTERACTIVE)?;
     let compute = table.need("compute", "compute = \"exponential 2ms\"")?.some_draw()?;
     let sleep = table.need("sleep", "sleep = \"exponential 20ms\"")?.some_draw()?;
-    elapsed_if_chosen(&table, Program::interactive(compute, sleep))
-}
-
-/// Changes CPU time of the program into elapsed time if the table has `elapsed = true`.
-fn elapsed_if_chosen(table: &Table<'_>, program: Program) -> Result<Program, Mistake> {
-    let is_elapsed = table.maybe("elapsed", |item| item.flag())?.unwrap_or(false);
-    Ok(if is_elapsed { program.by_elapsed_time() } else { program })
+    Ok(Program::interactive(compute, sleep))
 }
 
 fn batch(table: &Table<'_>) -> Result<Program, Mistake> {

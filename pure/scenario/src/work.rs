@@ -36,8 +36,6 @@ pub enum Step {
         /// Delay of the instant after a multiple of the period, or after the start of the run.
         offset: Span,
     },
-    /// Computes until a duration has passed since the step began, however much CPU time was used.
-    ComputeElapsed(Draw),
     /// Blocks for a duration.
     Sleep(Draw),
     /// Blocks until the next release, or continues at once if that release has already occurred.
@@ -147,26 +145,10 @@ impl Program {
         Program::once(vec![step])
     }
 
-    /// Returns true if the program computes until an instant of the clock or for an elapsed time.
+    /// Returns true if the program computes until an instant of the clock.
     #[must_use]
     pub fn has_instants(&self) -> bool {
-        let has_end =
-            |step: &Step| matches!(step, Step::ComputeUntil { .. } | Step::ComputeElapsed(_));
-        self.steps.iter().any(has_end)
-    }
-
-    /// Changes each amount of CPU time into elapsed time that begins when the vCPU first runs. A
-    /// preemption or a throttled time is then part of the work.
-    #[must_use]
-    pub fn by_elapsed_time(self) -> Program {
-        // A step begins when the vCPU wakes, which can be before the vCPU runs. The nanosecond of
-        // CPU time ends when it runs.
-        let first = Step::Compute(Draw::Fixed(Span::from_ns(1)));
-        let changed = |step| match step {
-            Step::Compute(draw) => vec![first, Step::ComputeElapsed(draw)],
-            other => vec![other],
-        };
-        Program { steps: self.steps.into_iter().flat_map(changed).collect(), ..self }
+        self.steps.iter().any(|step| matches!(step, Step::ComputeUntil { .. }))
     }
 
     /// Creates a program that computes, exchanges messages with the other nodes, and waits until

@@ -24,7 +24,6 @@ fn of_step(step: &Step) -> String {
     match step {
         Step::Compute(draw) => format!("compute {draw}"),
         Step::ComputeForever => "compute".into(),
-        Step::ComputeElapsed(draw) => format!("elapsed {draw}"),
         Step::Sleep(draw) => format!("sleep {draw}"),
         Step::Release { period, deadline, offset, gap, jitter } => {
             let deadline = deadline.map_or("none".into(), |span| span.to_string());
@@ -200,7 +199,6 @@ fn step(word: &str) -> Option<Step> {
     match name {
         "compute" if rest.is_empty() => Some(Step::ComputeForever),
         "compute" => draw().map(Step::Compute),
-        "elapsed" => draw().map(Step::ComputeElapsed),
         "sleep" => draw().map(Step::Sleep),
         "clock" => {
             let (period, offset) = rest.split_once(' ')?;
@@ -260,7 +258,6 @@ mod tests {
             Program::batch(Span::from_secs(3)),
             Program::interactive(Draw::Exponential { mean: Span::from_ms(2) }, fixed(20)),
             Program::periodic(release, uniform),
-            Program::periodic(release, uniform).by_elapsed_time(),
             Program::periodic(endless, fixed(1)),
             Program::yielding(uniform),
             Program::by_the_clock(instant, Step::Compute(uniform)),

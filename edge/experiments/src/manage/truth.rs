@@ -198,7 +198,6 @@ fn closed_step(program: &Program) -> Option<&'static str> {
         Step::Device(DeviceStep::Send { .. }) => Some("waits for the window of a stream"),
         Step::ComputeForever => Some("computes forever"),
         Step::ComputeUntil { .. } => Some("computes until an instant"),
-        Step::ComputeElapsed(_) => Some("computes for an elapsed time"),
         Step::Sleep(_) => Some("sleeps after a job"),
         Step::Instant { .. } => Some("leaves out instants during a job"),
         Step::Yield => Some("yields after a job"),

@@ -60,6 +60,8 @@ pub(crate) struct Task {
     /// Number of repetitions of all phases. `None` if the phases are repeated forever.
     pub(crate) loops: Option<u64>,
     pub(crate) phases: Vec<Phase>,
+    /// True if the thread has an event `runtime`, which computes until a time has passed.
+    pub(crate) has_runtime: bool,
 }
 
 /// Scheduling class of a thread.
@@ -84,19 +86,10 @@ pub(crate) struct Phase {
 pub(crate) enum Event {
     /// Computes for this CPU time.
     Run(Span),
-    /// Computes until this time has passed since the event began, preemptions included.
-    Runtime(Span),
     /// Sleeps for this time.
     Sleep(Span),
     /// Sleeps until this time has passed since the last use of the timer.
     Timer(Span),
-}
-
-impl Event {
-    /// Returns true if the event computes for more than no time.
-    pub(crate) fn computes(&self) -> bool {
-        matches!(self, Event::Run(span) | Event::Runtime(span) if !span.is_zero())
-    }
 }
 
 impl Task {
@@ -132,12 +125,8 @@ impl Task {
             delay,
             loops: loops(node, None)?,
             phases,
+            has_runtime: has_runtime(fields),
         })
-    }
-
-    /// Returns true if the thread has an event `runtime`.
-    pub(crate) fn has_runtime(&self) -> bool {
-        self.events().any(|event| matches!(event, Event::Runtime(_)))
     }
 
     /// Returns true if a timer wakes the thread.
@@ -149,6 +138,15 @@ impl Task {
     pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
         self.phases.iter().flat_map(|phase| &phase.events)
     }
+}
+
+/// Returns true if a thread or one of its phases has an event `runtime`.
+fn has_runtime(fields: &[(String, Node)]) -> bool {
+    let of_phase = |(_, phase): &(String, Node)| phase.object().is_some_and(has_runtime);
+    fields.iter().any(|(key, node)| match &**key {
+        "phases" => node.object().is_some_and(|phases| phases.iter().any(of_phase)),
+        _ => key.starts_with("runtime"),
+    })
 }
 
 fn phase(name: &str, node: &Node) -> Result<Phase, String> {
@@ -170,7 +168,6 @@ fn events(fields: &[(String, Node)]) -> Result<Vec<Event>, String> {
                 let period = node.get("period").ok_or_else(|| format!("`{key}` has no period"))?;
                 Event::Timer(micros(period, key)?)
             }
-            "runtime" => Event::Runtime(micros(node, key)?),
             _ => Event::Run(micros(node, key)?),
         });
     }

@@ -18,14 +18,10 @@ pub(super) enum Work {
     Periodic {
         period: Span,
         work: Span,
-        /// True if the work is elapsed time, false if it is CPU time.
-        is_elapsed: bool,
     },
     Interactive {
         compute: Span,
         sleep: Span,
-        /// True if `compute` is elapsed time, false if it is CPU time.
-        is_elapsed: bool,
     },
     /// Jobs, each with its ready time.
     Ready(Vec<(Span, Span)>),
@@ -36,19 +32,16 @@ pub(super) enum Work {
 impl Work {
     /// Returns the value of `work` in a scenario. A list of jobs is added to `files`.
     pub(super) fn text(&self, file: &str, files: &mut Vec<(String, String)>) -> String {
-        let elapsed = |is_elapsed| if is_elapsed { ", elapsed = true" } else { "" };
         let (title, jobs) = match self {
             Work::Spin => return "{ kind = \"spin\" }".to_owned(),
-            &Work::Periodic { period, work, is_elapsed } => {
+            Work::Periodic { period, work } => {
                 return format!(
-                    "{{ kind = \"periodic\", period = \"{period}\", work = \"{work}\"{} }}",
-                    elapsed(is_elapsed)
+                    "{{ kind = \"periodic\", period = \"{period}\", work = \"{work}\" }}"
                 );
             }
-            &Work::Interactive { compute, sleep, is_elapsed } => {
+            Work::Interactive { compute, sleep } => {
                 return format!(
-                    "{{ kind = \"interactive\", compute = \"{compute}\", sleep = \"{sleep}\"{} }}",
-                    elapsed(is_elapsed)
+                    "{{ kind = \"interactive\", compute = \"{compute}\", sleep = \"{sleep}\" }}"
                 );
             }
             Work::Ready(jobs) => ("ready_ns", jobs),
@@ -68,7 +61,7 @@ pub(super) fn work(task: &Task, length: Span) -> Result<Work, String> {
     if let Some(work) = repeated(task) {
         return Ok(work);
     }
-    if !task.events().any(Event::computes) {
+    if !task.events().any(|event| matches!(event, Event::Run(span) if !span.is_zero())) {
         return Err("the thread never computes".to_owned());
     }
     let mut jobs = Jobs { is_timed: task.has_timer(), ..Jobs::default() };
@@ -97,19 +90,6 @@ pub(super) fn work(task: &Task, length: Span) -> Result<Work, String> {
     jobs.work()
 }
 
-/// Returns true if the work of a thread has events `runtime` as amounts of CPU time.
-pub(super) fn takes_runtime_as_cpu_time(task: &Task) -> bool {
-    let is_elapsed = match repeated(task) {
-        // A thread that computes all the time has no events that could end late.
-        Some(Work::Spin) => true,
-        Some(Work::Periodic { is_elapsed, .. } | Work::Interactive { is_elapsed, .. }) => {
-            is_elapsed
-        }
-        Some(Work::Ready(_) | Work::Think(_)) | None => false,
-    };
-    task.has_runtime() && !is_elapsed
-}
-
 /// Returns the work of a thread that repeats one phase forever. `None` if a list of jobs is needed.
 fn repeated(task: &Task) -> Option<Work> {
     let [phase] = &task.phases[..] else { return None };
@@ -117,15 +97,9 @@ fn repeated(task: &Task) -> Option<Work> {
         return None;
     }
     let (mut work, mut sleep, mut timer) = (Span::ZERO, Span::ZERO, None);
-    // A second event `runtime` begins when the thread runs after the end of the first event, so the
-    // sum of several events is no elapsed time.
-    let is_elapsed =
-        task.has_runtime() && phase.events.iter().filter(|event| event.computes()).count() == 1;
     for (index, &event) in phase.events.iter().enumerate() {
         match event {
-            Event::Run(span) | Event::Runtime(span) if sleep.is_zero() && timer.is_none() => {
-                work += span
-            }
+            Event::Run(span) if sleep.is_zero() && timer.is_none() => work += span,
             Event::Sleep(span) if timer.is_none() => sleep += span,
             Event::Timer(span) if index + 1 == phase.events.len() => timer = Some(span),
             _ => return None,
@@ -134,9 +108,9 @@ fn repeated(task: &Task) -> Option<Work> {
     match timer {
         _ if work.is_zero() => None,
         None if sleep.is_zero() => Some(Work::Spin),
-        None => Some(Work::Interactive { compute: work, sleep, is_elapsed }),
+        None => Some(Work::Interactive { compute: work, sleep }),
         Some(period) if sleep.is_zero() && !period.is_zero() => {
-            Some(Work::Periodic { period, work, is_elapsed })
+            Some(Work::Periodic { period, work })
         }
         Some(_) => None,
     }
@@ -159,7 +133,7 @@ struct Jobs {
 impl Jobs {
     fn follow(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::Run(span) | Event::Runtime(span) => {
+            Event::Run(span) => {
                 self.work += span;
                 self.total += if self.is_timed { Span::ZERO } else { span };
             }
@@ -231,15 +205,9 @@ mod tests {
     #[test]
     fn rt_app_thread_that_repeats_one_phase_becomes_repeating_work() {
         let timer = "{ run: 3000, timer: { ref: 'unique', period: 30000 } }";
-        let periodic = |is_elapsed| Work::Periodic { period: MS(30), work: MS(3), is_elapsed };
-        assert_eq!(of(timer), Ok(periodic(false)));
-        assert_eq!(of(&timer.replace("run", "runtime")), Ok(periodic(true)));
+        assert_eq!(of(timer), Ok(Work::Periodic { period: MS(30), work: MS(3) }));
         let sleep = "{ run0: 3000, run1: 1000, sleep: 6000 }";
-        let interactive =
-            |is_elapsed| Work::Interactive { compute: MS(4), sleep: MS(6), is_elapsed };
-        assert_eq!(of(sleep), Ok(interactive(false)));
-        assert_eq!(of(&sleep.replace("run1", "runtime1")), Ok(interactive(false)));
-        assert_eq!(of("{ runtime: 4000, sleep: 6000 }"), Ok(interactive(true)));
+        assert_eq!(of(sleep), Ok(Work::Interactive { compute: MS(4), sleep: MS(6) }));
         assert_eq!(of("{ loop: -1, runtime: 1000 }"), Ok(Work::Spin));
     }
 

@@ -45,26 +45,15 @@ fn rt_app_conversion_states_that_multi_cpu_threads_never_migrate() {
 }
 
 #[test]
-fn rt_app_runtime_is_elapsed_time_or_an_assumption() {
-    let written = |task: &str| {
+fn rt_app_conversion_states_assumption_that_runtime_equals_cpu_time() {
+    let assumes = |task: &str| {
         let text = format!("{{ \"tasks\": {{ \"a\": {task} }} }}");
         let written = one(Kind::RtApp, "a.json", text.as_bytes()).expect("the thread is valid");
-        written.scenario().expect("the scenario is valid");
-        let is_assumed = written.text.contains("# assumed: `a` takes `runtime` of 1 us as 1 us of");
-        (written.text.contains("elapsed = true"), is_assumed)
+        written.text.contains("# assumed: `runtime` of 1 us is 1 us of CPU time")
     };
-    let (is_elapsed, is_assumed, is_cpu_time) = ((true, false), (false, true), (false, false));
-    assert_eq!(written("{ \"runtime\": 500, \"sleep\": 500 }"), is_elapsed);
-    assert_eq!(written("{ \"runtime\": 500, \"timer\": { \"period\": 900 } }"), is_elapsed);
-    assert_eq!(written("{ \"runtime\": 500, \"run\": 100, \"sleep\": 500 }"), is_assumed);
-    assert_eq!(
-        written(
-            "{ \"phases\": { \"p\": { \"runtime1\": 500, \"sleep\": 500 }, \"q\": { \"run\": 1 } } }"
-        ),
-        is_assumed
-    );
-    assert_eq!(written("{ \"runtime\": 500 }"), is_cpu_time);
-    assert_eq!(written("{ \"run\": 500, \"sleep\": 500 }"), is_cpu_time);
+    assert!(assumes("{ \"runtime\": 500, \"sleep\": 500 }"));
+    assert!(assumes("{ \"phases\": { \"p\": { \"runtime1\": 500, \"sleep\": 500 } } }"));
+    assert!(!assumes("{ \"run\": 500, \"sleep\": 500 }"));
 }
 
 #[test]

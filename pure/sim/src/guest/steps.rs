@@ -233,13 +233,6 @@ impl Progress {
                         return ProgramNeed::Until(until);
                     }
                 }
-                Step::ComputeElapsed(draw) => {
-                    let span = draws.draw(draw);
-                    if !span.is_zero() {
-                        self.left = SPIN;
-                        return ProgramNeed::Until(now.after(span));
-                    }
-                }
                 Step::Sleep(draw) => {
                     let span = draws.draw(draw);
                     if !span.is_zero() {

@@ -206,27 +206,3 @@ fn vcpu_paused_beyond_work_end_time_blocks_when_resumed() {
     assert_eq!(blocked(&records, 1), [ms(30)]);
     assert_eq!(used(&records, 1, (ms(0), ms(40))), Span::from_ms(8 + 8));
 }
-
-/// `spin` and `a` alternate in timeslices of 10 ms, so `a` first runs at 10 ms. 25 ms of elapsed
-/// time end at 35 ms, in the second timeslice of `a`. 15 ms of elapsed time end at 25 ms, in a
-/// timeslice of `spin`, so `a` blocks at 30 ms, when it runs again. 15 ms of CPU time take until
-/// 35 ms.
-#[test]
-fn elapsed_work_begins_at_first_run_and_includes_preemptions() {
-    let blocks = |work: &str, elapsed: &str| {
-        let records = records(
-            "60ms",
-            "name = 'round-robin', quantum = '10ms'",
-            &format!(
-                "[[domain]]\nname = 'spin'\nwork = {{ kind = 'spin' }}\n[[domain]]\nname = 'a'\n\
-                 work = {{ kind = 'periodic', period = '60ms', work = '{work}'{elapsed} }}\n"
-            ),
-        );
-        (blocked(&records, 1), used(&records, 1, (ms(0), ms(60))))
-    };
-    let first = Span::from_ns(1); // The elapsed time begins after the first nanosecond.
-    let late = (vec![ms(35).after(first)], Span::from_ms(15) + first);
-    assert_eq!(blocks("25ms", ", elapsed = true"), late);
-    assert_eq!(blocks("15ms", ", elapsed = true"), (vec![ms(30)], Span::from_ms(10)));
-    assert_eq!(blocks("15ms", ", elapsed = false"), (vec![ms(35)], Span::from_ms(15)));
-}
