@@ -77,8 +77,8 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
         ),
         within(
             format!(
-                "time of a prediction from a recording that is already loaded, as while a slider of \
-                 the page moves; {} predictions, and {refused_previews} were refused",
+                "time of a prediction from a recording that is already loaded, as while a slider \
+                 of the page moves; {} predictions, and {refused_previews} were refused",
                 previews.len()
             ),
             &previews,

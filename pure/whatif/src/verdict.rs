@@ -110,15 +110,16 @@ impl GateRow {
     /// Returns true if the recorded and the simulated p99 wait are close enough. The p99 of a few
     /// hundred wakes depends on the few longest waits, so each p99 is known only as an interval.
     /// The distance between the two intervals may be 50 us, or 20 % of the nearer bound of the
-    /// recorded interval if that is more. Also true if the recording has too few wakes for a comparison.
+    /// recorded interval if that is more. Also true if the recording has too few wakes for a
+    /// comparison.
     #[must_use]
     pub fn has_wait(&self) -> bool {
         self.has_wait_within(WAIT_FLOOR)
     }
 
     /// Returns true if the intervals of the recorded and the simulated p99 wait are close enough.
-    /// Their distance may be `ignored`, or 20 % of the nearer bound of the recorded interval if that
-    /// is more.
+    /// Their distance may be `ignored`, or 20 % of the nearer bound of the recorded interval if
+    /// that is more.
     fn has_wait_within(&self, ignored: Span) -> bool {
         let Some(simulated) = &self.simulated else { return false };
         let recorded = self.recorded.wait_p99_interval.filter(|_| self.recorded.wakes >= WAKES);

@@ -31,8 +31,8 @@ pub(super) struct Decider {
     pub(super) pcpus: Pcpus,
     /// vCPUs of the live host, by slot. `None` for a free slot.
     pub(super) vcpus: Vec<Option<Vcpu>>,
-    /// Slots of the vCPUs that may use several CPUs simultaneously. Each pass reads these vCPUs, and
-    /// a search among hundreds of vCPUs would take most of the time of a pass.
+    /// Slots of the vCPUs that may use several CPUs simultaneously. Each pass reads these vCPUs. A
+    /// search among hundreds of vCPUs would take most of the time of a pass.
     pub(super) wide: BTreeSet<usize>,
     pub(super) in_line: Vec<NextInLine>,
     /// vCPUs whose class may have to change, although they are neither chosen nor next in line on a
