@@ -70,8 +70,8 @@ const LOOK: Span = Span::from_ms(500);
 const RARELY: u64 = 1_000;
 
 /// Maximum duration of a check that counts for the interval until the next check. So this interval
-/// is at most 2 s.
-const LONGEST_LOOK: Span = Span::from_ms(2);
+/// is at most 1 s. A longer interval could save a recording more than 1 s after its end.
+const LONGEST_LOOK: Span = Span::from_ms(1);
 
 /// Minimum interval between two incidents of one VM.
 const PAUSE: Span = Span::from_secs(60);
