@@ -63,8 +63,8 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let (took, refused) = predict(&mut client)?;
     let (previews, refused_previews) = drag(&mut client)?;
     let one = missed(&mut client)?;
-    let (answered, refused_to_ten) = predict_together(askers(&tls, &mut client, setting)?)?;
-    let ten = missed(&mut client)?;
+    let (answered, refused_together) = predict_together(askers(&tls, &mut client, setting)?)?;
+    let together = missed(&mut client)?;
     let quiet_part = between(before, quiet);
     Ok(vec![
         within(
@@ -89,10 +89,10 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
         few_more_misses(
             &format!(
                 "while {ASKERS} users ask for predictions without a pause ({answered} answered, \
-                 {refused_to_ten} refused)"
+                 {refused_together} refused)"
             ),
             quiet_part,
-            between(one, ten),
+            between(one, together),
         ),
     ])
 }

@@ -175,19 +175,23 @@ pub(crate) fn used_despite_class_changes(victim: &Victim, length: Duration) -> S
     used() - before
 }
 
+/// Asserts that one of at most three measurements of a CPU time is below `limit`. On a busy test
+/// machine the checks that limit a thread can be late.
+pub(crate) fn assert_one_of_three_below(limit: Span, used: impl Fn() -> Span) {
+    let mut all = Vec::new();
+    let is_below = (0..3).any(|_| {
+        all.push(used());
+        all.last().is_some_and(|used| *used < limit)
+    });
+    assert!(is_below, "{all:?}, each at least {limit}");
+}
+
 /// The kernel lets every thread leave the deadline class. After that, the thread is unlimited until
-/// the next check by `hold`. A thread that leaves the class repeatedly is stopped for a second. On
-/// a busy test machine a check can be late, so one of three runs must stay within the limit.
+/// the next check by `hold`. A thread that leaves the class repeatedly is stopped for a second.
 #[test]
 fn hold_by_sched_deadline_limits_thread_that_leaves_sched_deadline() {
     let Some(live) = live::begin() else { return };
-    let mut used = Vec::new();
-    let is_limited = (0..3).any(|_| {
-        let each = used_under_hold(&live);
-        used.push(each);
-        each < Span::from_ms(2_000 / 5 + 300)
-    });
-    assert!(is_limited, "{used:?} in 2 s each");
+    assert_one_of_three_below(Span::from_ms(2_000 / 5 + 300), || used_under_hold(&live));
 }
 
 /// Returns the CPU time that a thread with a limit of 20 % uses in 2 s in which it leaves the

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::live::{self, Live, Victim, let_pass, wait_until};
 use crate::common::service::Daemon;
-use crate::enforce::used_despite_class_changes;
+use crate::enforce::{assert_one_of_three_below, used_despite_class_changes};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use slackline_linux::sys::{
@@ -80,13 +80,7 @@ fn reservation_under_sched_deadline_can_change_its_slice_and_mechanism() {
 #[test]
 fn service_limits_and_reports_thread_that_leaves_sched_deadline() {
     let Some(live) = live::begin() else { return };
-    let mut used = Vec::new();
-    let is_limited = (0..3).any(|_| {
-        let each = used_under_service(&live);
-        used.push(each);
-        each < Span::from_ms(2_000 / 10 + 300)
-    });
-    assert!(is_limited, "{used:?} in 2 s each");
+    assert_one_of_three_below(Span::from_ms(2_000 / 10 + 300), || used_under_service(&live));
 }
 
 /// Returns the CPU time that a thread with a limit of 10 % uses in 2 s in which it leaves the
